@@ -1,0 +1,5 @@
+"""Which experts a token goes to."""
+
+from router.gate import Gate, GateSpec
+
+__all__ = ["Gate", "GateSpec"]
