@@ -6,13 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install serve test check format clean
+.PHONY: help install serve test check bench format clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make serve [CONFIG=$(CONFIG)] [PORT=8000]   serve a model until Ctrl-C"
 	@echo "make test                                   run the tests"
 	@echo "make check                                  lint and type-check"
+	@echo "make bench                                  measure speed beside transformers (a quiet machine, 5 minutes)"
 	@echo "make format                                 format the code"
 	@echo "make install                                make $(VENV), if it is not up to date"
 	@echo "make clean                                  remove $(VENV) and caches"
@@ -38,6 +39,9 @@ check: $(INSTALLED)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+
+bench: $(INSTALLED)
+	@$(BIN)/python -m benchmarks.offline --output benchmarks/results/latest.json
 
 format: $(INSTALLED)
 	@$(BIN)/ruff format .

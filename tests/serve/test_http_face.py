@@ -74,6 +74,19 @@ def test_a_client_that_goes_away_stops_its_requests(app: ServedApp, client: Open
     assert after.num_output_tokens - before < 1500, "it ran to its end"
 
 
+def test_a_stop_string_stops_the_engine(app: ServedApp, client: OpenAI) -> None:
+    """The engine does not know of it: the ingress ends the request there."""
+    before = app.wait_until_idle().num_output_tokens
+    options = {"ignore_eos": True}
+    answer = client.completions.create(
+        model="demo", prompt="Count: one, two,", temperature=0, max_tokens=1500, stop=[","], extra_body=options
+    )
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    after = app.wait_until_idle()
+    assert answer.usage.completion_tokens <= after.num_output_tokens - before < 1000, "it ran to its end"
+
+
 def test_a_client_that_goes_away_while_waiting(app: ServedApp, client: OpenAI) -> None:
     """In the queue behind those that run: it leaves it."""
     app.wait_until_idle()

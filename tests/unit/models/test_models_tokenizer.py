@@ -70,6 +70,12 @@ def test_special_tokens_are_their_own_text(demo: Tokenizer) -> None:
     assert demo.decode([1, *demo.encode("user")], skip_special_tokens=False) == "<|im_start|>user"
 
 
+def test_added_tokens_are_not_read_in_the_vocabularys_alphabet(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(saved(byte_level(), tmp_path, eos_token="<fin é>"))
+    (eos,) = tokenizer.eos_token_ids
+    assert tokenizer.token_bytes(eos) == "<fin é>".encode()
+
+
 def test_part_of_a_character_is_shown_as_a_replacement(demo: Tokenizer) -> None:
     parts = [token for token in demo.encode("🙂") if len(demo.token_bytes(token)) < 4]
     assert parts
