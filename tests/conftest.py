@@ -7,7 +7,6 @@ import torch
 
 from tests.tiny_models import write_tiny_mixtral
 
-
 # Tests share two cores with Ray and each other: threads that spin for one another cost more than they bring.
 torch.set_num_threads(1)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,7 +85,7 @@ def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
         (curl,) = [line for line in output.splitlines() if line.startswith("curl ")]
         answer = subprocess.run(shlex.split(curl), capture_output=True, text=True, timeout=LIMIT_S, check=True)
         assert answer.stdout.endswith("data: [DONE]\n\n")
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all that run in it
         assert process.wait(LIMIT_S) == 0
 
 
@@ -91,6 +93,14 @@ def test_it_can_be_stopped_while_it_starts(tmp_path: Path) -> None:
     with launched(config_with(tmp_path, "engine", kv_cache_gib=0.25), free_port()) as process:
         read_until(process, "Deploying")
         process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 0
+
+
+def test_ctrl_c_ends_it_too_while_ray_starts(tmp_path: Path) -> None:
+    with launched(config_with(tmp_path, "engine", kv_cache_gib=0.25), free_port()) as process:
+        read_until(process, "Starting Ray")
+        time.sleep(3)  # into the middle of it
+        os.killpg(process.pid, signal.SIGINT)
         assert process.wait(LIMIT_S) == 0
 
 
