@@ -10,13 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OBJECT_STORE_BYTES = 256 * 2**20  # requests and tokens are small; by default Ray takes 30% of the memory
 # How long processes may take to end by themselves once Ray has been told to stop.
-_END_LIMIT_S = 15.0
+_END_LIMIT_S = 5.0
 
 
 class DeployError(Exception):
@@ -56,7 +56,7 @@ def local_ray(temp_dir: Path) -> Iterator[str]:
     finally:
         pids = _descendants(os.getpid())
         ray.shutdown()
-        _wait_for_end(pids)
+        _end(pids)
 
 
 def deploy(config_file: Path, address: str) -> None:
@@ -106,13 +106,15 @@ def _descendants(pid: int) -> set[int]:
     return found
 
 
-def _wait_for_end(pids: set[int]) -> None:
-    """Until none of them runs any more; those that do not end in time are killed."""
-    deadline = time.monotonic() + _END_LIMIT_S
-    while any(_runs(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    for pid in filter(_runs, pids):
-        os.kill(pid, signal.SIGKILL)
+def _end(pids: set[int]) -> None:
+    """Wait for all to end. Those that do not in time, as when Ray was interrupted half started, are made to."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + _END_LIMIT_S
+        while any(_runs(pid) for pid in pids) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for pid in filter(_runs, pids):
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, signum)
 
 
 def _runs(pid: int) -> bool:

@@ -63,13 +63,13 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """What a token adds to the text, in UTF-8; maybe only part of a character. Special tokens are their own text.
 
-        Raises:
-            ValueError: there is no such token.
+        Nothing for ids from vocab_size up: models are often padded to more rows than their tokenizer has tokens.
         """
+        assert token_id >= 0
         if token_id in self._added_texts:
             return self._added_texts[token_id].encode()
-        if not 0 <= token_id < self.vocab_size:
-            raise ValueError(f"token id {token_id} is not in the vocabulary of {self.vocab_size}")
+        if token_id >= self.vocab_size:
+            return b""
         token = self._inner.convert_ids_to_tokens(token_id)
         assert isinstance(token, str)
         return self._alphabet.to_bytes(token)

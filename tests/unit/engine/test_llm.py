@@ -129,7 +129,7 @@ def test_a_stop_string_ends_the_request_and_frees_it(llm: LLM) -> None:
     output = llm.generate("abc", replace(GREEDY, max_tokens=40, stop=(stop,)))[0]
     assert output.text == whole.text[: whole.text.index(stop)]
     assert (output.finish_reason, output.choices[0].stop_reason) == ("stop", stop)
-    assert llm.engine.stats().num_output_tokens - before == len(output.token_ids)
+    assert llm.engine.stats().num_output_tokens - before == len(output.token_ids) < 40
 
 
 def test_a_stop_token_ends_the_request_and_min_tokens_puts_it_off(llm: LLM) -> None:
